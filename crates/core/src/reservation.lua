@@ -26,7 +26,7 @@ end
 if verb >= RESERVE then
   local id, time, units = KEYS[extra]
   extra = extra + 1
-  local stored = pcall('GET', id)
+  local stored = reply_to('GET', id)
   if stored and #stored >= 13 then
     time, units = unpack('>I7I4', stored)
   end

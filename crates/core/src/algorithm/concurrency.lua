@@ -38,7 +38,7 @@ call('UNLINK', ends)
 --@advance
 newest, total, soonest, lives, held, held_until = 0, 0, 0, 0, 0, 0
 lapsed, frees = false, 0
-local stored = pcall('HMGET', key, '', owner)
+local stored = reply_to('HMGET', key, '', owner) or {}
 local header, own, is = stored[1], stored[2]
 if header and #header == 25 then
   is, newest, total, soonest, lives = unpack('>BI7I4I7I6', header)
@@ -61,7 +61,7 @@ if not fresh then
 end
 live = total
 if not fresh and verb ~= UNDO and soonest <= now then
-  lapsed = pcall('ZRANGE', ends, '-inf', decimal(now), 'BYSCORE')
+  lapsed = reply_to('ZRANGE', ends, '-inf', decimal(now), 'BYSCORE') or {}
   by_256(lapsed, function(...)
     for _, hold in ipairs(call('HMGET', key, ...)) do
       live = live - (hold and unpack('>I4', hold) or 0)
@@ -71,7 +71,7 @@ if not fresh and verb ~= UNDO and soonest <= now then
     held, held_until = 0, 0
   end
   -- If one of the keys was evicted, the counter is.
-  fresh = live < held or pcall('ZCARD', ends) ~= call('HLEN', key) - 1
+  fresh = live < held or reply_to('ZCARD', ends) ~= call('HLEN', key) - 1
 end
 if fresh then
   raw, now, live, held, held_until = '\0', t, 0, 0, 0
@@ -82,7 +82,8 @@ else
     -- Walks over the holds in the order of their ends.
     local from, some, last = 0, 4
     repeat
-      local owners = pcall('ZRANGE', ends, '(' .. decimal(now), '+inf', 'BYSCORE', 'LIMIT', from, some)
+      local after = '(' .. decimal(now)
+      local owners = reply_to('ZRANGE', ends, after, '+inf', 'BYSCORE', 'LIMIT', from, some) or {}
       from, last, some = from + some, #owners < some, 256
       for k, hold in ipairs(owners[1] and call('HMGET', key, _G.unpack(owners)) or {}) do
         if hold and owners[k] ~= owner and others + wanted > limit then
@@ -95,7 +96,8 @@ else
   elseif verb >= REFUND and held > 0 then
     frees = newest
     if held_until == newest and cost >= held or verb == UNDO then
-      frees = tonumber(pcall('ZRANGE', ends, '-2', '-2', 'WITHSCORES')[2]) or 0
+      local last = reply_to('ZRANGE', ends, '-2', '-2', 'WITHSCORES') or {}
+      frees = tonumber(last[2]) or 0
     end
   end
   raw = pack('>BI7I4I4I7I7', 7, newest, live, held, held_until, frees)
@@ -169,17 +171,18 @@ elseif lapsed and lapsed[1] then
   call('ZREMRANGEBYSCORE', ends, '-inf', decimal(now))
 end
 if held > 0 then
-  if type(pcall('ZADD', ends, decimal(held_until), owner)) == 'table' then
+  if not reply_to('ZADD', ends, decimal(held_until), owner) then
     -- Of another type.
     call('UNLINK', ends)
     call('ZADD', ends, decimal(held_until), owner)
   end
 else
   call('HDEL', key, owner)
-  pcall('ZREM', ends, owner)
+  reply_to('ZREM', ends, owner)
 end
 if lapsed then
-  soonest = tonumber(pcall('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]) or newest
+  local first_end = reply_to('ZRANGE', ends, '0', '0', 'WITHSCORES') or {}
+  soonest = tonumber(first_end[2]) or newest
 end
 local stale = lives * 1000 < newest or lives * 1000 > newest + period
 if stale then

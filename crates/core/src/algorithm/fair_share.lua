@@ -22,9 +22,10 @@ local active, most_us, most_part -- the sum of all weights; the member's share
 local saved, dropped -- the keys from and to which the member's entry moves
 -- What is stored of the member.
 local function entry_in(hash)
-  local found = pcall('HMGET', hash, member)
-  if found.err then
-    call('UNLINK', hash) -- of another type
+  local found = reply_to('HMGET', hash, member)
+  if not found then
+    call('UNLINK', hash)
+    return nil
   end
   return found[1]
 end

@@ -78,6 +78,10 @@ end
 
 --@advance
 raw = pcall('GETRANGE', key, '0', '152')
+if type(raw) == 'table' then
+  -- Of another type, unless it fails again.
+  raw = not string.find(raw.err, 'WRONGTYPE', 1, true) and call('GETRANGE', key, '0', '152')
+end
 used = 0
 local is
 if raw and #raw > 24 then

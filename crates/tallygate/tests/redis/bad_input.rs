@@ -2,12 +2,12 @@
 //! passwords.
 
 use tallygate::store::{RedisStoreBuilder, StoreErrorKind};
-use tallygate::{RedisError, RedisStore};
+use tallygate::{Limit, RedisError, RedisStore, Request, Store, Verb};
 use tallygate_testkit::ports;
 use tallygate_testkit::proxy::{Mode, Proxy};
 use tallygate_testkit::redis::{ClientCertificate, Cluster, Sentinel, Server, TlsServer, User};
 
-use crate::fixtures::{HEALTHY, block_on};
+use crate::fixtures::{HEALTHY, block_on, quota};
 
 use StoreErrorKind::{Misconfigured, Unreachable};
 
@@ -206,6 +206,47 @@ fn missing_permissions_are_reported() {
     assert_eq!(server.command(&command).text(), "OK");
     let store = std::sync::Arc::new(block_on(at(&url).connect()).unwrap());
     crate::fixtures::limits_are_exact(&store);
+}
+
+/// Its errors must not be taken for keys of another type, which hold nothing.
+#[test]
+fn a_missing_permission_admits_nobody_twice() {
+    let server = Server::start();
+    let url = server.url().replace("//", "//narrow:pw@");
+    for (text, cost) in [
+        ("fixed-window 1/h", 1),
+        ("sliding-window-log 1/h", 1),
+        ("concurrent 1 for 1h", 1),
+        ("token-bucket 4/h burst 4 shared 1", 4),
+    ] {
+        let limit = Limit::from(quota(text));
+        let mut denied = 0;
+        for command in [
+            "get", "mget", "getrange", "set", "setrange", "hmget", "hset", "hlen", "zrange",
+            "zcard", "zadd",
+        ] {
+            let forbid = format!("-{command}");
+            let rules = ["reset", "on", ">pw", "~*", "+@all", &forbid];
+            let command = [&["ACL", "SETUSER", "narrow"][..], &rules].concat();
+            assert_eq!(server.command(&command).text(), "OK");
+            let store = block_on(async { at(&url).open() }).unwrap();
+            for verb in [Verb::Check, Verb::Reserve] {
+                let mut admitted = 0;
+                for name in ["a", "b", "c"] {
+                    let request = Request::new("k", &limit).cost(cost).verb(verb);
+                    let request = request.owner(name).member("m").id(name);
+                    match block_on(store.decide(&request)) {
+                        Ok(decision) => admitted += u32::from(decision.allowed()),
+                        // After some failures the breaker opens.
+                        Err(error) => denied += u32::from(error.kind() == Misconfigured),
+                    }
+                }
+                assert!(admitted <= 1, "{text} {forbid} {verb:?}: {admitted}");
+            }
+            server.command(&["FLUSHALL"]);
+        }
+        assert!(denied > 0, "{text}");
+    }
 }
 
 #[test]

@@ -364,7 +364,9 @@ impl StoreFailure {
                 "ACL SETUSER name ~tallygate:* +eval +evalsha +script|load +time +get +mget \
                  +getrange +set +setrange +del +pexpireat +info +ping, for Sentinel +role, for a cluster \
                  +cluster|slots +asking, to clear a namespace +scan +unlink, to count replicas +zadd \
-                 +zremrangebyscore +zcard +pexpire, with hash tags +zrange",
+                 +zremrangebyscore +zcard +pexpire, with hash tags +zrange, for concurrency limits and \
+                 shares +hmget +hset +hdel +hlen +hgetall +unlink +zadd +zrange +zrem \
+                 +zremrangebyscore +zcard +pexpire",
             ),
             StoreFailure::Rejected("NOAUTH") => RedisError::new(
                 Misconfigured,
