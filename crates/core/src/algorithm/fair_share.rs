@@ -319,7 +319,9 @@ impl View {
         let weight = u64::from(caller.weight.get());
         let own = self.own();
         let kept = own.map_or(0, |own| u64::from(own.weight.get()));
-        let active = self.previous.weight + self.current.weight - kept + weight;
+        // Members that were read before the root may not be counted in it.
+        let others = (self.previous.weight + self.current.weight).saturating_sub(kept);
+        let active = others + weight;
         let (mut level, mut as_of) = (Drain::default(), now);
         if let Some(own) = own {
             // Another weight may have drained less: the time never passes `now`.
