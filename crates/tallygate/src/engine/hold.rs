@@ -129,9 +129,10 @@ impl Hold {
         } = self;
         drop(renewal);
         if let Some(held) = &release.0 {
-            held.decide(Verb::Release).await;
-            // What was counted without the store is released by dropping.
-            if !decision.degraded() {
+            let released = held.decide(Verb::Release).await;
+            // What was counted without the store is released by dropping, and once more what may not
+            // have been released in time.
+            if !decision.degraded() && !released.degraded() {
                 release.0 = None;
             }
         }

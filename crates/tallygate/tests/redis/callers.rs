@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tallygate::store::{CounterState, RefusalCacheSettings};
 use tallygate::{
-    Decision, Engine, Key, Limit, Member, MemoryStore, RedisStore, Request, Store, Verb,
+    Decision, Engine, Key, Limit, Member, MemoryStore, OnFailure, RedisStore, Request, Store, Verb,
 };
 use tallygate_testkit::poll;
 use tallygate_testkit::proxy::{Mode, Proxy};
@@ -412,6 +412,38 @@ fn tasks_that_are_cancelled_or_panic_release_in_redis() {
     let held = || live_units(&store, &holds);
     poll::until(TIMEOUT, "the server has counted it", || held() == 1);
     task.abort();
+    poll::until(TIMEOUT, "it is released", || held() == 0);
+}
+
+/// What a server does after a deadline is made undone: nobody holds for a request that was refused,
+/// and a release that came too late is not lost.
+#[test]
+fn holds_and_releases_beyond_the_deadline_leave_nothing_behind() {
+    let proxy = Proxy::to(HEALTHY.port());
+    let namespace = namespace();
+    let builder = |url: &str| RedisStore::builder(url).namespace(&namespace);
+    let (slow, store) = (
+        connected(builder(&proxy.url()).response_timeout(LONG_DEADLINE)),
+        connected(builder(&HEALTHY.url())),
+    );
+    let holds = limit("concurrent 1 for 24h").on_failure(OnFailure::Closed);
+    let held = || live_units(&store, &holds);
+    let impatient = Engine::new(slow.clone()).deadline(Duration::from_millis(50));
+    let patient = Engine::new(slow).deadline(LONG_DEADLINE);
+    proxy.set(Mode::Delay(Duration::from_millis(150)));
+    let hold = |engine: &Engine<RedisStore>| block_on(engine.hold(&Request::new("k", &holds)));
+    assert!(hold(&impatient).unwrap_err().decision().degraded());
+    poll::until(TIMEOUT, "it is released", || held() == 0);
+    if let Err(refused) = hold(&patient) {
+        panic!("{refused:?}");
+    }
+    poll::until(TIMEOUT, "it is released", || held() == 0);
+
+    proxy.set(Mode::Pass);
+    let kept = poll::first(TIMEOUT, || hold(&impatient).ok());
+    poll::until(TIMEOUT, "one is held", || held() == 1);
+    proxy.set(Mode::Delay(Duration::from_millis(150)));
+    block_on(kept.expect("the server answers").release());
     poll::until(TIMEOUT, "it is released", || held() == 0);
 }
 
