@@ -21,7 +21,7 @@ const CHILD_VARIABLE: &str = "TALLYGATE_TEST_SHAPING_CHILD";
 const QUEUE_VARIABLE: &str = "TALLYGATE_TEST_SHAPING_QUEUE";
 const QUOTA: &str = "leaky-bucket 1/ms queue 500";
 /// Nothing starts during a test but the first.
-const SLOW_QUOTA: &str = "leaky-bucket 1/10s queue 40";
+const SLOW_QUOTA: &str = "leaky-bucket 1/5min queue 40";
 const PERIOD_US: u64 = 1_000;
 
 fn now_us() -> u64 {
