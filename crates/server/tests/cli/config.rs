@@ -227,7 +227,7 @@ fn leases_are_explained_and_compared() {
     assert!(output.stdout.contains(line), "{}", output.stdout);
     let output = config(&["diff", &on, &auto]);
     assert_eq!(output.code, 1);
-    for text in ["lease", "at most 1000 units for 1s", "hot keys only"] {
+    for text in ["lease", "its share of the units for 1s", "hot keys only"] {
         assert!(output.stdout.contains(text), "{}", output.stdout);
     }
 }

@@ -15,7 +15,7 @@ pub struct LeaseSettings {
     /// The most units that one process takes ahead for one key,
     /// [at least 2](LeaseSettings::MIN_UNITS). By default only the share bounds it: a fourth of what
     /// is available, divided by the number of processes.
-    pub max: u32,
+    pub max: Option<u32>,
     /// How long units are held before those left are returned: 1 s by default, from
     /// [10 ms](LeaseSettings::MIN_HOLD) to [1 min](LeaseSettings::MAX_HOLD). Units that nobody uses
     /// are returned after half of it.
@@ -41,7 +41,7 @@ impl LeaseSettings {
     /// Sets the most units that one process takes ahead for one key.
     #[must_use]
     pub const fn max(mut self, units: u32) -> Self {
-        self.max = units;
+        self.max = Some(units);
         self
     }
 
@@ -68,12 +68,10 @@ impl LeaseSettings {
             format!("`{quota}` delays requests: what they take cannot be leased")
         } else if quota.algorithm().state_size() == StateSize::Callers {
             format!("`{quota}` tells callers apart: what one takes cannot be leased")
-        } else if self.max < Self::MIN_UNITS {
-            format!(
-                "a lease of at most {} is below {}",
-                self.max,
-                Self::MIN_UNITS
-            )
+        } else if let Some(max) = self.max
+            && max < Self::MIN_UNITS
+        {
+            format!("a lease of at most {max} is below {}", Self::MIN_UNITS)
         } else if self.hold < Self::MIN_HOLD {
             format!("a hold of {:?} is below {:?}", self.hold, Self::MIN_HOLD)
         } else if self.hold > Self::MAX_HOLD {
@@ -102,7 +100,7 @@ impl LeaseSettings {
 impl Default for LeaseSettings {
     fn default() -> Self {
         LeaseSettings {
-            max: u32::MAX,
+            max: None,
             hold: Duration::from_secs(1),
             hot_only: false,
         }

@@ -189,7 +189,8 @@ impl<T> Leased<T> {
     /// The most that the next lease may take: with the lots and what has not arrived at the store
     /// yet, a process that ends strands one lease.
     fn max_lease(&self, divisor: u32) -> u32 {
-        let bound = (self.quota.capacity() / divisor).min(self.settings.max);
+        let max = self.settings.max.unwrap_or(u32::MAX);
+        let bound = (self.quota.capacity() / divisor).min(max);
         bound.saturating_sub(self.held().saturating_add(self.returning))
     }
 

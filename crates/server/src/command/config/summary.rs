@@ -175,7 +175,10 @@ pub(super) fn lease(lease: Option<LeaseSettings>) -> String {
         } else {
             ""
         };
-        format!("at most {max} units for {hold:?}{keys}")
+        let units = max.map_or("its share of the units".to_owned(), |max| {
+            format!("at most {max} units")
+        });
+        format!("{units} for {hold:?}{keys}")
     })
 }
 

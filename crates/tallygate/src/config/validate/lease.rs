@@ -40,7 +40,7 @@ impl Validator<'_> {
         };
         let units = LeaseSettings::MIN_UNITS..=MAX_UNITS;
         if let Some(max) = self.integer("max", &options.max, units) {
-            settings.max = max;
+            settings.max = Some(max);
         }
         if let Some(hold) = &options.hold
             && let Some(hold) = self.lease_hold(hold)
