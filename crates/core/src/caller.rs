@@ -127,7 +127,8 @@ impl Reservation {
     }
 
     /// The reservation, unless it is forgotten by now.
-    pub(crate) fn live(self, now: u64) -> Option<Self> {
+    #[inline]
+    pub fn live(self, now: u64) -> Option<Self> {
         (now < self.expires_at_us()).then_some(self)
     }
 }

@@ -432,6 +432,21 @@ impl<'a> FoundState<'a> {
     pub fn effective_time_us(&self) -> u64 {
         self.state.effective_time_us(self.quota, self.now_us)
     }
+
+    /// Whether a verb charges nothing because it is a reserve of a known id.
+    pub fn is_repeated(&self, verb: Verb) -> bool {
+        let known = self.reservation.and_then(|known| known.live(self.now_us));
+        verb == Verb::Reserve && known.is_some()
+    }
+
+    /// The [effective time](State::effective_time_us) of what a verb takes; 0 if it is a reserve of a
+    /// known id, which takes nothing.
+    pub fn taken_us(&self, verb: Verb) -> u64 {
+        match self.is_repeated(verb) {
+            true => 0,
+            false => self.effective_time_us(),
+        }
+    }
 }
 
 /// Derives the decision that scripts made from the states they found. Each state may come from a

@@ -407,6 +407,13 @@ impl<'a> Request<'a> {
             && entries.any(|entry| entry.limit.quota().algorithm().is_concurrent())
     }
 
+    /// Whether a limit remembers what the request takes: it is a reserve with an id.
+    pub(crate) fn reserves(&self, entry: &RequestEntry<'_>) -> bool {
+        self.verb == Verb::Reserve
+            && self.requested_id().is_some()
+            && !entry.limit.quota().algorithm().is_concurrent()
+    }
+
     /// The same request for the limits at some positions.
     pub(crate) fn subset(&self, positions: &[usize]) -> Request<'a> {
         let entries = positions.iter().map(|&at| self.entries[at].clone());

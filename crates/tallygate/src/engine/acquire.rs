@@ -170,7 +170,7 @@ impl<S: Store> Engine<S> {
                         within(start.saturating_duration_since(Instant::now()), deadline)
                     {
                         drop(slot);
-                        self.undo_unshaped(request, &decision);
+                        self.undo_unshaped(&check, &decision);
                         return Err(too_late);
                     }
                     slot.wait().await;
@@ -274,16 +274,11 @@ impl<S: Store> Engine<S> {
     /// Undoes what limits that do not shape have counted. A slot is given up in the shaping queue:
     /// an undo could return time in which others are scheduled.
     pub(crate) fn undo_unshaped(&self, request: &Request<'_>, decision: &Decision) {
-        let mut others = request.entries().iter().filter(|entry| !shapes(entry));
-        let Some(first) = others.next() else {
-            return;
-        };
-        let start = Request::new(&first.key, first.limit).cost(first.cost());
-        let others = others.try_fold(start, |request, entry| {
-            request.and_cost(&entry.key, entry.limit, entry.cost())
-        });
-        if let Ok(others) = others {
-            self.undo(&others, decision);
+        let entries = request.entries().iter().enumerate();
+        let others = entries.filter(|(_, entry)| !shapes(entry));
+        let others: Vec<usize> = others.map(|(at, _)| at).collect();
+        if !others.is_empty() {
+            self.undo(&request.subset(&others), decision);
         }
     }
 

@@ -76,6 +76,37 @@ async fn an_id_is_charged_once_and_another_estimate_is_a_conflict() {
     assert_eq!(again.settle(0).await.remaining(), 90);
 }
 
+/// A second undo, of a repeated reserve, returns nothing.
+#[test]
+fn an_undone_reserve_is_forgotten_and_a_repeated_one_took_nothing() {
+    for quota in [
+        "fixed-window 100/h",
+        "token-bucket 1/h burst 100",
+        "sliding-window-log 100/h",
+        "token-bucket 1/h burst 100 shared",
+    ] {
+        let (_, limiter) = limiter_of(quota);
+        let request = limiter.request("k").member("m").id("r1");
+        let reserve = request.verb(Verb::Reserve).cost(30);
+        let peek = limiter.request("k").member("m").verb(Verb::Peek).cost(0);
+        let remaining = || limiter.decide_now(&peek).remaining();
+        let others = limiter.request("k").member("m").cost(50);
+        assert!(limiter.decide_now(&others).allowed(), "{quota}");
+        let first = limiter.decide_now(&reserve);
+        let again = limiter.decide_now(&reserve);
+        assert_eq!((again.granted(), remaining()), (30, 20), "{quota}");
+        limiter.undo_request(&reserve, &again);
+        assert_eq!(remaining(), 20, "{quota}");
+        limiter.undo_request(&reserve, &first);
+        assert_eq!(remaining(), 50, "{quota}");
+        limiter.undo_request(&reserve, &first);
+        assert_eq!(remaining(), 50, "{quota}");
+        // The id is unknown again.
+        assert_eq!(limiter.decide_now(&reserve.clone().cost(10)).granted(), 10);
+        assert_eq!(remaining(), 40, "{quota}");
+    }
+}
+
 #[test]
 fn an_id_is_remembered_for_an_hour() {
     let (clock, limiter) = limiter_of("fixed-window 100/d");

@@ -269,6 +269,11 @@ impl<C: Clock> MemoryStore<C> {
         let times: SmallVec<[u64; 4]> = loaded
             .iter()
             .map(|loaded| {
+                let known = loaded.reservation.and_then(|known| known.live(now));
+                if verb == Verb::Reserve && known.is_some() {
+                    // It takes nothing: there is nothing to undo.
+                    return 0;
+                }
                 let quota = loaded.counter.limit.quota();
                 loaded.state.effective_time_us(quota, now)
             })

@@ -1,9 +1,10 @@
 //! Returns the units of a decision to existing counters.
 
 use smallvec::SmallVec;
-use tallygate_core::{Caller, MAX_TIME_US, StateSize, refund_tail, undo_by};
+use tallygate_core::{Caller, MAX_TIME_US, StateSize, Verb, refund_tail, undo_by};
 
 use super::bucket::Bucket;
+use super::multi::{CounterCost, CounterCosts};
 use super::table::{LockedBuckets, Place, Table};
 use super::{Counter, MemoryStore};
 use crate::clock::Clock;
@@ -23,7 +24,11 @@ impl<C: Clock> MemoryStore<C> {
     /// Returns the units that a decision took for a request, at a supplied time. See
     /// [`Limiter::undo`](crate::Limiter::undo).
     pub fn undo_at(&self, request: &Request<'_>, decision: &Decision, now_us: u64) {
-        let undos = request.entries().iter().filter_map(|entry| {
+        let now = now_us.min(MAX_TIME_US);
+        self.undo_reserved(request, decision, now);
+        let taken = request.entries().iter();
+        let taken = taken.filter(|entry| !request.reserves(entry));
+        let undos = taken.filter_map(|entry| {
             let counter = self.counter(&entry.key, entry.limit);
             Some(Undo {
                 counter,
@@ -33,7 +38,6 @@ impl<C: Clock> MemoryStore<C> {
             })
         });
         let undos: SmallVec<[Undo<'_>; 4]> = undos.filter(|undo| undo.units > 0).collect();
-        let now = now_us.min(MAX_TIME_US);
         // All are locked before the first change: the undo is atomic.
         // Without its table, a counter does not exist.
         let packed = |undo: &Undo<'_>| {
@@ -66,6 +70,26 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> MemoryStore<C> {
+    /// Settles what a reserve took at 0, so that its id is forgotten too. One of a known id took
+    /// nothing.
+    fn undo_reserved(&self, request: &Request<'_>, decision: &Decision, now: u64) {
+        let reserved = request.entries().iter();
+        let reserved = reserved.filter(|entry| request.reserves(entry));
+        let reserved: CounterCosts<'_> = reserved
+            .filter_map(|entry| {
+                let counter = self.counter(&entry.key, entry.limit);
+                let taken_us = decision.counter_taken_us(|| counter.id.tag())?;
+                (taken_us > 0 && entry.cost() > 0).then(|| CounterCost {
+                    cost: 0,
+                    ..self.counter_cost(request, entry, counter)
+                })
+            })
+            .collect();
+        if !reserved.is_empty() {
+            self.decide_locked(&reserved, Verb::Settle, now);
+        }
+    }
+
     /// See [`Store::refund_tail`](crate::Store::refund_tail).
     pub(super) fn refund_tail(&self, request: &Request<'_>, ends_us: &[u64]) -> TailRefund {
         let now = self.clock.now_us().min(MAX_TIME_US);

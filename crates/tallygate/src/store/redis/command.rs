@@ -259,7 +259,7 @@ impl ScriptCall {
     /// Derives the script's decision from the states it found.
     pub(super) fn decision(&self, verb: Verb, reply: ScriptReply) -> Decision {
         let mut found: SmallVec<[FoundState<'_>; 1]> = self.found(reply).collect();
-        let times: SmallVec<[u64; 1]> = found.iter().map(FoundState::effective_time_us).collect();
+        let times: SmallVec<[u64; 1]> = found.iter().map(|found| found.taken_us(verb)).collect();
         Decision::new(evaluate_found(&mut found, verb), self.taken_at(&times))
     }
 

@@ -273,7 +273,7 @@ fn charges(decided: &[DecidedPart], verb: Verb) -> Vec<Charge> {
     let mut charges = Vec::new();
     for DecidedPart { part, reply } in decided {
         let mut found: Vec<FoundState<'_>> = part.call.found(reply.clone()).collect();
-        let before: Vec<_> = found.iter().map(before).collect();
+        let before: Vec<_> = found.iter().map(|found| before(found, verb)).collect();
         let decision = evaluate_found(&mut found, verb);
         let units = decision.verdicts().iter().map(Verdict::granted);
         let counters = part.indices.iter().zip(units).zip(before);
@@ -294,10 +294,9 @@ fn charges(decided: &[DecidedPart], verb: Verb) -> Vec<Charge> {
 }
 
 /// When a counter is charged, what the owner held before, and whether the id is known.
-fn before(found: &FoundState<'_>) -> (u64, Option<FormerHold>, bool) {
+fn before(found: &FoundState<'_>, verb: Verb) -> (u64, Option<FormerHold>, bool) {
     let former = former_hold(found.quota, &found.state, &Caller::NONE, found.now_us);
-    let is_known = found.reservation.is_some();
-    (found.effective_time_us(), former, is_known)
+    (found.taken_us(verb), former, found.is_repeated(verb))
 }
 
 /// Combines the parts that were decided.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tallygate_core::lua::Operation;
-use tallygate_core::{FoundState, MAX_TIME_US, refund_tail};
+use tallygate_core::{FoundState, MAX_TIME_US, Verb, refund_tail};
 
 use super::cache::CounterCache;
 use super::command::{Counter, ScriptCall, counter_id};
@@ -42,12 +42,23 @@ pub(super) fn undo_calls(
         if units > 0
             && let Some(taken_us) = decision.counter_taken_us(|| counter_id(&key))
         {
-            let group = groups.entry((part_of(&key), taken_us)).or_default();
+            let is_reserved = request.reserves(check);
+            // A reserve of a known id took nothing.
+            if is_reserved && taken_us == 0 {
+                continue;
+            }
+            let time = (!is_reserved).then_some(taken_us);
+            // A settle at 0 forgets the id too.
+            let units = if is_reserved { 0 } else { units };
+            let group = groups.entry((part_of(&key), time)).or_default();
             group.push(Counter::from_entry(keyspace, request, check, units, cache));
         }
     }
-    let call = |((_, taken_us), counters): (_, Vec<_>)| {
-        let operation = Operation::Undo { taken_us };
+    let call = |((_, time), counters): ((u16, Option<u64>), Vec<_>)| {
+        let operation = match time {
+            Some(taken_us) => Operation::Undo { taken_us },
+            None => Operation::Verb(Verb::Settle),
+        };
         Arc::new(ScriptCall::new(counters.into_iter(), operation, at_us))
     };
     let undos = groups.into_iter().map(call);

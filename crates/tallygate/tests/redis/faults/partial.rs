@@ -182,6 +182,65 @@ fn a_failed_part_goes_to_its_own_policy_and_a_refusal_gives_back_the_rest() {
     poll::until(TIMEOUT, "the surplus is returned", || used(key) == 2);
 }
 
+/// A key on another server than the first of [`SPREAD`].
+fn healthy_key(cluster: &Cluster) -> &'static str {
+    let node = |key: &str| cluster.node_for_slot(cluster.key_slot(key));
+    let mut others = SPREAD.into_iter().skip(1);
+    others
+        .find(|key| node(key) != node(SPREAD[0]))
+        .expect("each server has one of the keys")
+}
+
+/// Loses the server of the first key of [`SPREAD`], and waits until nobody asks it.
+fn lose_first(cluster: &Cluster, engine: &Engine<RedisStore>) {
+    lose(cluster, SPREAD[0], Loss::Killed);
+    let open = limit("open", OnFailure::Open).deadline(LONG_DEADLINE);
+    poll::until(TIMEOUT, "the breaker opens", || {
+        decide(engine, &Request::new(SPREAD[0], &open));
+        engine.store_is_down()
+    });
+}
+
+/// Neither is the id known afterwards, nor does a retry return what others took.
+#[test]
+fn a_reserve_that_a_policy_refuses_is_returned_once_and_forgotten() {
+    let cluster = cluster();
+    let store = connect(&cluster);
+    let engine = engine(&store);
+    let key = healthy_key(&cluster);
+    let healthy = Limit::named("healthy", quota("fixed-window 1000/366d"));
+    let healthy = healthy
+        .on_failure(OnFailure::Closed)
+        .deadline(LONG_DEADLINE);
+    let closed = limit("closed", OnFailure::Closed).deadline(LONG_DEADLINE);
+    let used = || {
+        let peek = Request::new(key, &healthy).verb(Verb::Peek);
+        1_000 - decide(&engine, &peek).remaining()
+    };
+    let reserve = |cost| {
+        let request = Request::new(key, &healthy).id("x").verb(Verb::Reserve);
+        request.cost(cost)
+    };
+    assert!(decide(&engine, &Request::new(key, &healthy).cost(900)).allowed());
+    lose_first(&cluster, &engine);
+    for _ in 0..3 {
+        let both = reserve(100).and_cost(SPREAD[0], &closed, 1).unwrap();
+        let refused = decide(&engine, &both);
+        assert!(refused.unavailable());
+        poll::until(TIMEOUT, "the units are returned", || used() == 900);
+        // The id is unknown, and the other estimate is charged.
+        let other = reserve(7);
+        assert_eq!(decide(&engine, &other).granted(), 7);
+        assert_eq!(used(), 907);
+        // One that is known charges nothing, and nothing is returned.
+        assert!(decide(&engine, &both.cost(7)).unavailable());
+        let settled = decide(&engine, &other.verb(Verb::Settle).cost(3));
+        assert_eq!(settled.remaining(), 97);
+        let returned = Request::new(key, &healthy).verb(Verb::Refund).cost(3);
+        assert_eq!(decide(&engine, &returned).remaining(), 100);
+    }
+}
+
 #[test]
 fn requests_to_a_lost_server_fail_at_once() {
     for loss in [Loss::Killed, Loss::Stopped] {
