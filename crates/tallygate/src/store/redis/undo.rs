@@ -17,7 +17,7 @@ use crate::request::Request;
 use crate::store::{StoreError, TailRefund};
 
 /// The calls that undo a decision: one for each part of the servers and time, and one for each hold
-/// that is restored.
+/// that is restored or reduced.
 pub(super) fn undo_calls(
     keyspace: &Keyspace,
     part_of: impl Fn(&[u8]) -> u16,
@@ -27,16 +27,26 @@ pub(super) fn undo_calls(
     at_us: Option<u64>,
 ) -> Vec<Arc<ScriptCall>> {
     let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let mut restores = Vec::new();
+    let mut singles = Vec::new();
     for check in request.entries() {
         let units = decision.taken_units(check);
         let key = keyspace.counter_key(&check.key, check.limit);
+        let is_concurrent = check.limit.quota().algorithm().is_concurrent();
+        // The surplus of a take: the owner keeps the rest.
+        let is_part = (1..decision.granted()).contains(&units) && decision.taken_us().is_some();
+        if is_concurrent && is_part {
+            let counter = Counter::from_entry(keyspace, request, check, units, cache);
+            let operation = Operation::Verb(Verb::Refund);
+            let call = ScriptCall::new([counter].into_iter(), operation, at_us);
+            singles.push(Arc::new(call));
+            continue;
+        }
         if let Some(former) = decision.former_hold(counter_id(&key)) {
             let counter = Counter::from_entry(keyspace, request, check, units, cache);
             let former = Some(former);
             let operation = Operation::Restore { former };
             let call = ScriptCall::new([counter].into_iter(), operation, at_us);
-            restores.push(Arc::new(call));
+            singles.push(Arc::new(call));
             continue;
         }
         if units > 0
@@ -62,7 +72,7 @@ pub(super) fn undo_calls(
         Arc::new(ScriptCall::new(counters.into_iter(), operation, at_us))
     };
     let undos = groups.into_iter().map(call);
-    undos.chain(restores).collect()
+    undos.chain(singles).collect()
 }
 
 impl RedisStore {

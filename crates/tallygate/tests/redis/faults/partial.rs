@@ -242,6 +242,37 @@ fn a_reserve_that_a_policy_refuses_is_returned_once_and_forgotten() {
 }
 
 #[test]
+fn a_take_surplus_leaves_the_owner_what_was_granted() {
+    let cluster = cluster();
+    let store = connect(&cluster);
+    let engine = engine(&store);
+    let key = healthy_key(&cluster);
+    let holds = Limit::named("holds", quota("concurrent 8 for 1h"));
+    let holds = holds.on_failure(OnFailure::Closed).deadline(LONG_DEADLINE);
+    let locals = ["old", "new"].map(|name| limit(name, LOCAL).deadline(LONG_DEADLINE));
+    let held = || {
+        let peek = Request::new(key, &holds).verb(Verb::Peek);
+        8 - decide(&engine, &peek).remaining()
+    };
+    let hold = |owner: &'static str, cost| Request::new(key, &holds).owner(owner).cost(cost);
+    assert!(decide(&engine, &hold("old", 1)).allowed());
+    lose_first(&cluster, &engine);
+    for (owner, local) in ["old", "new"].into_iter().zip(&locals) {
+        // The local share has 5 units.
+        let used = Request::new(SPREAD[0], local).cost(3);
+        assert!(decide(&engine, &used).allowed());
+        let before = held() - u32::from(owner == "old");
+        let take = hold(owner, 5).verb(Verb::Take);
+        let both = take.and(SPREAD[0], local).unwrap();
+        let decision = decide(&engine, &both);
+        assert_eq!(decision.granted(), 2, "{owner}");
+        poll::until(TIMEOUT, "the surplus is returned", || held() == before + 2);
+        let renewed = decide(&engine, &hold(owner, 1).verb(Verb::Renew));
+        assert_eq!(renewed.granted(), 2, "{owner}");
+    }
+}
+
+#[test]
 fn requests_to_a_lost_server_fail_at_once() {
     for loss in [Loss::Killed, Loss::Stopped] {
         let cluster = cluster();
