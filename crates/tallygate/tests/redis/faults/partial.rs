@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tallygate::{Decision, Engine, Limit, OnFailure, RedisStore, Replicas, Request, Retry, Verb};
+use tallygate::{
+    Decision, Engine, LeaseSettings, Limit, OnFailure, RedisStore, Replicas, Request, Retry, Verb,
+};
 use tallygate_testkit::poll;
 use tallygate_testkit::redis::Cluster;
 
@@ -269,6 +271,41 @@ fn a_take_surplus_leaves_the_owner_what_was_granted() {
         poll::until(TIMEOUT, "the surplus is returned", || held() == before + 2);
         let renewed = decide(&engine, &hold(owner, 1).verb(Verb::Renew));
         assert_eq!(renewed.granted(), 2, "{owner}");
+    }
+}
+
+/// Also with a limit that was decided from a lease.
+#[test]
+fn a_refusal_by_policy_restores_the_former_hold() {
+    let cluster = cluster();
+    let store = connect(&cluster);
+    let engine = engine(&store);
+    let key = healthy_key(&cluster);
+    let settings = LeaseSettings::default().hold(Duration::from_secs(60));
+    let leased = Limit::named("leased", quota("token-bucket 3/d burst 100000"));
+    let leased = leased.deadline(LONG_DEADLINE).lease(settings).unwrap();
+    engine.prepare(&leased);
+    poll::until(TIMEOUT, "a lease is spent", || {
+        decide(&engine, &Request::new(key, &leased)).leased()
+    });
+    let holds = Limit::named("holds", quota("concurrent 8 for 1h"));
+    let holds = holds.on_failure(OnFailure::Closed).deadline(LONG_DEADLINE);
+    let closed = limit("closed", OnFailure::Closed).deadline(LONG_DEADLINE);
+    let hold = |cost| Request::new(key, &holds).owner("o").cost(cost);
+    assert!(decide(&engine, &hold(3)).allowed());
+    lose_first(&cluster, &engine);
+    for with_lease in [false, true] {
+        let mut request = hold(1).and(SPREAD[0], &closed).unwrap();
+        if with_lease {
+            request = request.and(key, &leased).unwrap();
+        }
+        assert!(decide(&engine, &request).unavailable());
+        poll::until(TIMEOUT, "the hold is restored", || {
+            let peek = Request::new(key, &holds).verb(Verb::Peek);
+            decide(&engine, &peek).remaining() == 5
+        });
+        let renewed = decide(&engine, &hold(1).verb(Verb::Renew));
+        assert_eq!(renewed.granted(), 3, "{with_lease}");
     }
 }
 

@@ -237,6 +237,16 @@ impl<'r> SpentUnits<'r> {
         let positions: Vec<usize> = all.iter().map(|(at, ..)| *at).collect();
         let times: SmallVec<[u64; 4]> = all.iter().map(|(.., taken_us)| *taken_us).collect();
         let taken_at = TakenAt::new(&times, |i| hash(&request.entries()[positions[i]]));
+        let former = decided.into_iter().flat_map(|decided| {
+            let entries = positions.iter().map(|&at| &request.entries()[at]);
+            let concurrent =
+                entries.filter(|entry| entry.limit.quota().algorithm().is_concurrent());
+            concurrent.map(&hash).filter_map(|counter| {
+                let former = decided.former_hold(counter)?;
+                Some((counter, former))
+            })
+        });
+        let taken_at = taken_at.with_former(former.collect());
         let verdicts = all.into_iter().map(|(_, verdict, _)| verdict).collect();
         let inner = tallygate_core::Decision::from_verdicts(verdicts);
         (positions, Decision::new(inner, taken_at).into_leased())
