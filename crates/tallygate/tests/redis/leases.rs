@@ -155,6 +155,23 @@ fn an_undone_unit_can_be_spent_again() {
     assert_eq!(store.lease_stats().outstanding, before);
 }
 
+/// `Limiter::undo` does not know the cost.
+#[test]
+fn an_undo_puts_back_what_was_taken_whatever_its_cost() {
+    let store = store(&HEALTHY.url());
+    let limit = leased(LARGE, Duration::from_secs(60));
+    spend_a_lease(&store, "undo cost", &limit);
+    let request = |cost| Request::new("undo cost", &limit).cost(cost);
+    assert!(check(&store, &request(10)).leased());
+    for undone in [5, u32::MAX] {
+        let before = store.lease_stats().outstanding;
+        let decision = check(&store, &request(3));
+        assert!(decision.leased());
+        store.undo(&request(undone), &decision);
+        assert_eq!(store.lease_stats().outstanding, before, "cost {undone}");
+    }
+}
+
 #[test]
 fn a_reset_forgets_leases() {
     let store = store(&HEALTHY.url());

@@ -133,7 +133,8 @@ impl LeaseKeeper {
             entry.limit.own_lease().is_some()
                 && taken_us.is_some_and(|taken_us| {
                     let id = self.id(entry);
-                    self.leases.put_back(id, entry.cost(), taken_us)
+                    self.leases
+                        .put_back(id, decision.taken_units(entry), taken_us)
                 })
         };
         let entries = request.entries().iter().enumerate();
