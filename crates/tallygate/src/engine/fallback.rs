@@ -29,6 +29,18 @@ impl FailurePolicy {
         entry.limit.own_policy().unwrap_or(self.policy)
     }
 
+    /// Whether units of a limit are counted in this process while the store fails.
+    #[cfg(feature = "tokio")]
+    fn counts_locally(self, entry: &RequestEntry<'_>, replicas: Option<u32>) -> bool {
+        match self.policy_for(entry) {
+            OnFailure::Local(shared_by) => {
+                let share = entry.limit.quota().divide(shared_by.number(replicas));
+                share.is_some()
+            }
+            OnFailure::Open | OnFailure::Closed => false,
+        }
+    }
+
     /// The shortest deadline of a request's limits.
     #[cfg(feature = "tokio")]
     pub(super) fn deadline_for(self, request: &Request<'_>) -> Duration {
@@ -111,9 +123,16 @@ impl Fallback {
         failure: FailurePolicy,
         replicas: Option<u32>,
     ) {
-        if self.local.get().is_some() {
-            let causes: SmallVec<[Cause; 4]> = smallvec![Cause::Failure; request.entries().len()];
-            self.decide(request, failure, &causes, replicas);
+        if self.local.get().is_none() {
+            return;
+        }
+        // Other limits would refuse the request: those that the servers decided.
+        let entries = request.entries().iter().enumerate();
+        let local = entries.filter(|(_, entry)| failure.counts_locally(entry, replicas));
+        let local: SmallVec<[usize; 4]> = local.map(|(at, _)| at).collect();
+        if !local.is_empty() {
+            let causes: SmallVec<[Cause; 4]> = smallvec![Cause::Failure; local.len()];
+            self.decide(&request.subset(&local), failure, &causes, replicas);
         }
     }
 
@@ -267,5 +286,37 @@ impl LocalLimits {
         let first = Request::from_entry(each.next()?);
         let all = each.try_fold(first.asked_like(whole), Request::and_entry);
         Some(all.expect("the shares have the names of the limits, which are distinct"))
+    }
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use super::*;
+
+    /// The servers of some limits may have failed while others answered.
+    #[test]
+    fn a_release_reaches_the_counters_of_this_process_beside_limits_without_any() {
+        let failure = FailurePolicy::default();
+        let limit = |name: &str| Limit::named(name, "concurrent 3 for 1h".parse().unwrap());
+        let fixed =
+            |replicas| OnFailure::Local(Replicas::Fixed(NonZeroU32::new(replicas).unwrap()));
+        let local = limit("local").on_failure(fixed(1));
+        let fallback = Fallback::default();
+        let free = || {
+            let peek = Request::new("k", &local).verb(Verb::Peek);
+            let peek = fallback.decide(&peek, failure, &[Cause::Failure], None);
+            peek.remaining()
+        };
+        for policy in [OnFailure::Closed, OnFailure::Open, fixed(100)] {
+            let hold = Request::new("k", &local).owner("o").verb(Verb::Check);
+            let held = fallback.decide(&hold, failure, &[Cause::Failure], None);
+            assert!(held.allowed());
+            assert_eq!(free(), 2);
+            let other = limit("other").on_failure(policy);
+            let both = Request::with_limits("k", [&other, &local]).unwrap();
+            let release = both.owner("o").verb(Verb::Release);
+            fallback.submit(&release, failure, None);
+            assert_eq!(free(), 3, "{policy:?}");
+        }
     }
 }
