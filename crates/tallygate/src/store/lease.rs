@@ -50,14 +50,23 @@ struct Shard<T> {
     voided: BTreeSet<u64>,
     /// The number of the last request.
     requests: u64,
+    /// The number of the last counter that was added.
+    added: u64,
     closed: bool,
 }
 
 struct Leased<T> {
+    /// Differs from that of an earlier quota, or before a reset.
+    number: u64,
     target: T,
     quota: Quota,
     settings: LeaseSettings,
     lots: SmallVec<[Lot; MAX_LOTS]>,
+    /// The most units that this process may have of it: in its lots, pending, on their way back and
+    /// in the lease that is on its way.
+    bound: u32,
+    /// Units of requests whose other limits are not decided yet.
+    pending: u32,
     /// Units whose return has not been confirmed.
     returning: u32,
     /// The units that were left in the store, without the lots.
@@ -65,10 +74,16 @@ struct Leased<T> {
     /// When the counter is as new, if nobody asks.
     reset_us: u64,
     /// The lease that is on its way.
-    requested: Option<u64>,
+    requested: Option<Requested>,
     usage: Usage,
     /// When it is looked at.
     due_us: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Requested {
+    number: u64,
+    max: u32,
 }
 
 /// How often a counter was asked for, in the present and the last period.
@@ -128,6 +143,17 @@ pub(crate) struct Spent {
     pub(crate) taken_us: u64,
     /// Whether it is time to [request](Leases::request) the next lease.
     pub(crate) renew: bool,
+    spending: Spending,
+    /// Of its counter.
+    number: u64,
+}
+
+/// Whether a request takes what it spends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spending {
+    Final,
+    /// Other limits may refuse: until it is [kept](Leases::keep) or [put back](Leases::put_back).
+    Pending,
 }
 
 /// A lease to be taken: at most `max` units, and one in `divisor` of those available.
@@ -149,6 +175,8 @@ pub(crate) struct LeaseReturn<T> {
     pub(crate) quota: Quota,
     pub(crate) units: u32,
     pub(crate) taken_us: u64,
+    /// The number of the counter that they count for until they are returned.
+    number: Option<u64>,
 }
 
 /// What leases did, since the start.
@@ -186,12 +214,22 @@ impl<T> Leased<T> {
         self.lots.iter().map(|lot| lot.left).sum()
     }
 
+    fn set_bound(&mut self, divisor: u32) {
+        let max = self.settings.max.unwrap_or(u32::MAX);
+        self.bound = (self.quota.capacity() / divisor).min(max);
+    }
+
     /// The most that the next lease may take: with the lots and what has not arrived at the store
     /// yet, a process that ends strands one lease.
-    fn max_lease(&self, divisor: u32) -> u32 {
-        let max = self.settings.max.unwrap_or(u32::MAX);
-        let bound = (self.quota.capacity() / divisor).min(max);
-        bound.saturating_sub(self.held().saturating_add(self.returning))
+    fn max_lease(&self) -> u32 {
+        let requested = self.requested.map_or(0, |requested| requested.max);
+        let parts = [self.held(), self.pending, self.returning, requested];
+        let has = parts.into_iter().fold(0, u32::saturating_add);
+        self.bound.saturating_sub(has)
+    }
+
+    fn has_requested(&self, number: u64) -> bool {
+        self.requested.is_some_and(|one| one.number == number)
     }
 
     fn is_due(&self, divisor: u32) -> bool {
@@ -199,7 +237,7 @@ impl<T> Leased<T> {
         self.requested.is_none()
             && self.usage.max() >= self.settings.threshold()
             && lots.count() < MAX_LOTS
-            && self.max_lease(divisor) > 1
+            && self.max_lease() > 1
             && self.remaining / divisor > 1
     }
 
@@ -207,8 +245,10 @@ impl<T> Leased<T> {
     fn next_due_us(&self, now_us: u64) -> Option<u64> {
         let hold_us = self.settings.hold_us();
         let ends = self.lots.iter().map(|lot| lot.ends_us(hold_us)).min();
-        let in_use =
-            self.requested.is_some() || self.returning > 0 || !self.usage.is_over(hold_us, now_us);
+        let in_use = self.requested.is_some()
+            || self.pending > 0
+            || self.returning > 0
+            || !self.usage.is_over(hold_us, now_us);
         ends.or_else(|| in_use.then(|| now_us.saturating_add(hold_us)))
     }
 }
@@ -223,6 +263,7 @@ impl<T: Clone> Leases<T> {
                 returns: Vec::new(),
                 voided: BTreeSet::new(),
                 requests: 0,
+                added: 0,
                 closed: false,
             })
         };
@@ -261,6 +302,7 @@ impl<T: Clone> Leases<T> {
     pub(crate) fn spend(
         &self,
         counter: &LeasedCounter<'_>,
+        spending: Spending,
         replicas: u32,
         now_us: u64,
     ) -> Option<Spent> {
@@ -279,6 +321,7 @@ impl<T: Clone> Leases<T> {
             .outstanding
             .fetch_sub(counter.cost.into(), Relaxed);
         let divisor = divisor(replicas);
+        leased.set_bound(divisor);
         let held = leased.held();
         let verdict = Verdict {
             outcome: Outcome::Admitted {
@@ -293,20 +336,77 @@ impl<T: Clone> Leases<T> {
             reset_after_us: leased.reset_us.saturating_sub(now_us),
         };
         // As many are asked for as were spent.
-        let half = leased.max_lease(divisor) >= held;
+        let half = leased.max_lease() >= held;
+        let renew = half && leased.is_due(divisor);
+        if spending == Spending::Pending {
+            leased.pending = leased.pending.saturating_add(counter.cost);
+        }
         Some(Spent {
             verdict,
             taken_us,
-            renew: half && leased.is_due(divisor),
+            renew,
+            spending,
+            number: leased.number,
         })
     }
 
-    /// Puts back what a request spent, if its lot is still there. Otherwise it has to be undone.
-    pub(crate) fn put_back(&self, id: u64, units: u32, taken_us: u64) -> bool {
+    /// Records that a request takes what it spent. Necessary only if that was
+    /// [pending](Spending::Pending).
+    pub(crate) fn keep(&self, id: u64, units: u32, spent: &Spent) {
+        if spent.spending == Spending::Final {
+            return;
+        }
         let mut shard = self.shard(id).lock();
-        let Some(leased) = shard.counters.get_mut(&id) else {
+        let leased = shard.counters.get_mut(&id);
+        if let Some(leased) = leased.filter(|leased| leased.number == spent.number) {
+            leased.pending = leased.pending.saturating_sub(units);
+        }
+    }
+
+    /// Puts back what a request spent without effect. Returns what has to be undone instead, because
+    /// its lot is gone.
+    pub(crate) fn put_back(
+        &self,
+        counter: &LeasedCounter<'_>,
+        spent: &Spent,
+        target: impl FnOnce() -> T,
+    ) -> Option<LeaseReturn<T>> {
+        let units = counter.cost;
+        let mut shard = self.shard(counter.id).lock();
+        let leased = shard.counters.get_mut(&counter.id);
+        let mut leased = leased.filter(|leased| leased.number == spent.number);
+        if let Some(leased) = &mut leased {
+            if spent.spending == Spending::Pending {
+                leased.pending = leased.pending.saturating_sub(units);
+            }
+            if self.put_into_lot(leased, units, spent.taken_us) {
+                return None;
+            }
+            leased.returning = leased.returning.saturating_add(units);
+        }
+        Some(LeaseReturn {
+            id: counter.id,
+            target: target(),
+            quota: *counter.quota,
+            units,
+            taken_us: spent.taken_us,
+            number: leased.map(|leased| leased.number),
+        })
+    }
+
+    /// Puts back what a request took and gives up. Returns whether it can be spent again; otherwise it
+    /// has to be undone.
+    pub(crate) fn undo(&self, id: u64, units: u32, taken_us: u64) -> bool {
+        let mut shard = self.shard(id).lock();
+        let leased = shard.counters.get_mut(&id);
+        leased.is_some_and(|leased| self.put_into_lot(leased, units, taken_us))
+    }
+
+    fn put_into_lot(&self, leased: &mut Leased<T>, units: u32, taken_us: u64) -> bool {
+        // Other units may have been leased for those that were spent.
+        if leased.max_lease() < units {
             return false;
-        };
+        }
         // A check that the store decided at the same time did not spend the lot.
         let has_room = |lot: &&mut Lot| {
             lot.taken_us == taken_us && lot.granted.saturating_sub(lot.left) >= units
@@ -354,11 +454,15 @@ impl<T: Clone> Leases<T> {
                 now: asked - 1,
                 before: 0,
             };
+            shard.added += 1;
             let leased = Leased {
+                number: shard.added,
                 target: target(),
                 quota: *counter.quota,
                 settings: counter.settings,
                 lots: SmallVec::new(),
+                bound: 0,
+                pending: 0,
                 returning: 0,
                 remaining: 0,
                 reset_us: 0,
@@ -377,7 +481,9 @@ impl<T: Clone> Leases<T> {
         leased.usage.count(hold_us, now_us);
         leased.remaining = verdict.remaining;
         leased.reset_us = now_us.saturating_add(verdict.reset_after_us);
-        leased.is_due(divisor(replicas))
+        let divisor = divisor(replicas);
+        leased.set_bound(divisor);
+        leased.is_due(divisor)
     }
 
     /// The lease to take for a counter, if it is due. Until its result is reported, there is no
@@ -390,17 +496,22 @@ impl<T: Clone> Leases<T> {
             return None;
         }
         let leased = shard.counters.get_mut(&id)?;
+        leased.set_bound(divisor);
         leased.lots.retain(|lot| lot.left > 0);
         if !leased.is_due(divisor) {
             return None;
         }
         shard.requests += 1;
-        leased.requested = Some(shard.requests);
+        let max = leased.max_lease();
+        leased.requested = Some(Requested {
+            number: shard.requests,
+            max,
+        });
         Some(LeaseRequest {
             id,
             target: leased.target.clone(),
             quota: leased.quota,
-            max: leased.max_lease(divisor),
+            max,
             divisor,
             number: shard.requests,
         })
@@ -426,7 +537,7 @@ impl<T: Clone> Leases<T> {
             return;
         }
         let usable = shard.counters.get_mut(&request.id);
-        let usable = usable.filter(|leased| leased.requested == Some(request.number));
+        let usable = usable.filter(|leased| leased.has_requested(request.number));
         let Some(leased) = usable.filter(|_| !shard.closed) else {
             // Its quota has changed meanwhile, or the process ends.
             if units > 0 {
@@ -436,6 +547,7 @@ impl<T: Clone> Leases<T> {
                     quota: request.quota,
                     units,
                     taken_us,
+                    number: None,
                 });
                 self.counts.outstanding.fetch_add(units.into(), Relaxed);
             }
@@ -474,7 +586,7 @@ impl<T: Clone> Leases<T> {
         let mut shard = self.shard(request.id).lock();
         shard.voided.remove(&request.number);
         if let Some(leased) = shard.counters.get_mut(&request.id)
-            && leased.requested == Some(request.number)
+            && leased.has_requested(request.number)
         {
             leased.requested = None;
             // Not again before the store has decided something.
@@ -493,8 +605,8 @@ impl<T: Clone> Leases<T> {
         };
         count.fetch_add(one.units.into(), Relaxed);
         let mut shard = self.shard(one.id).lock();
-        if let Some(leased) = shard.counters.get_mut(&one.id) {
-            // Of an earlier quota, it was not counted.
+        let leased = shard.counters.get_mut(&one.id);
+        if let Some(leased) = leased.filter(|leased| Some(leased.number) == one.number) {
             leased.returning = leased.returning.saturating_sub(one.units);
         }
     }
@@ -593,8 +705,8 @@ impl<T: Clone> Leases<T> {
                 }
             }
         }
-        if let (Removal::Void, Some(number)) = (removal, leased.requested) {
-            shard.voided.insert(number);
+        if let (Removal::Void, Some(requested)) = (removal, leased.requested) {
+            shard.voided.insert(requested.number);
         }
     }
 
@@ -624,6 +736,7 @@ impl Lot {
             quota: leased.quota,
             units: self.left,
             taken_us: self.taken_us,
+            number: Some(leased.number),
         }
     }
 }

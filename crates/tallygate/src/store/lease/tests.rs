@@ -67,7 +67,8 @@ fn leased(quota: &Quota, now_us: u64) -> (Leases<()>, State) {
 }
 
 fn spend(leases: &Leases<()>, quota: &Quota, cost: u32, now_us: u64) -> bool {
-    leases.spend(&counter(quota, cost), 1, now_us).is_some()
+    let spent = leases.spend(&counter(quota, cost), Spending::Final, 1, now_us);
+    spent.is_some()
 }
 
 #[test]
@@ -75,7 +76,8 @@ fn a_fourth_of_what_is_available_is_leased_and_spent() {
     let quota: Quota = "fixed-window 102/min".parse().unwrap();
     let (leases, _) = leased(&quota, 0);
     assert_eq!(leases.stats().outstanding, 25);
-    let spent = leases.spend(&counter(&quota, 5), 1, 10).unwrap();
+    let spent = leases.spend(&counter(&quota, 5), Spending::Final, 1, 10);
+    let spent = spent.unwrap();
     assert_eq!((spent.verdict.granted(), spent.verdict.remaining), (5, 95));
     assert_eq!(spent.taken_us, STORE_START);
     assert!(!spend(&leases, &quota, 21, 10));
@@ -229,11 +231,79 @@ fn a_lot_gets_back_at_most_what_it_had() {
     let quota: Quota = "token-bucket 100/min".parse().unwrap();
     let (leases, _) = leased(&quota, 0);
     assert!(spend(&leases, &quota, 5, 1));
-    assert!(!leases.put_back(7, 6, STORE_START));
-    assert!(!leases.put_back(7, 5, STORE_START + 1));
-    assert!(leases.put_back(7, 5, STORE_START));
-    assert!(!leases.put_back(7, 1, STORE_START));
+    assert!(!leases.undo(7, 6, STORE_START));
+    assert!(!leases.undo(7, 5, STORE_START + 1));
+    assert!(leases.undo(7, 5, STORE_START));
+    assert!(!leases.undo(7, 1, STORE_START));
     assert_eq!(leases.stats().outstanding, 24);
+}
+
+fn spend_pending(leases: &Leases<()>, quota: &Quota) -> Spent {
+    let spent = leases.spend(&counter(quota, 1), Spending::Pending, 1, 1);
+    spent.unwrap()
+}
+
+#[test]
+fn units_of_requests_that_are_refused_elsewhere_count_while_the_next_lease_is_taken() {
+    let quota: Quota = "token-bucket 100/min".parse().unwrap();
+    let one = counter(&quota, 1);
+    let (leases, mut state) = leased(&quota, 0);
+    let spent: Vec<Spent> = (0..23).map(|_| spend_pending(&leases, &quota)).collect();
+    // With 24 units, 23 of them pending, there is no room for another lease.
+    assert!(leases.request(7, 1).is_none());
+    for spent in &spent[..12] {
+        leases.keep(7, 1, spent);
+    }
+    let request = leases.request(7, 1).unwrap();
+    assert_eq!(request.max, 25 - 11 - 1);
+    grant(&leases, &request, &mut state, 2);
+    for spent in &spent[12..] {
+        assert_eq!(leases.put_back(&one, spent, || ()), None);
+    }
+    assert_eq!(leases.stats().outstanding, 25);
+}
+
+#[test]
+fn undone_units_go_to_the_store_once_others_were_leased_for_them() {
+    let quota: Quota = "token-bucket 100/min".parse().unwrap();
+    let (leases, mut state) = leased(&quota, 0);
+    assert!((0..23).all(|_| spend(&leases, &quota, 1, 1)));
+    let request = leases.request(7, 1).unwrap();
+    assert_eq!(request.max, 24);
+    assert!(!leases.undo(7, 1, STORE_START));
+    grant(&leases, &request, &mut state, 2);
+    let room = 25 - u32::try_from(leases.stats().outstanding).unwrap();
+    assert!((0..room).all(|_| leases.undo(7, 1, STORE_START)));
+    assert!(!leases.undo(7, 1, STORE_START));
+    assert_eq!(leases.stats().outstanding, 25);
+}
+
+#[test]
+fn pending_units_whose_lot_is_gone_count_until_the_store_has_them() {
+    let quota: Quota = "token-bucket 100/min".parse().unwrap();
+    let (leases, mut state) = leased(&quota, 0);
+    let spent: Vec<Spent> = (0..2).map(|_| spend_pending(&leases, &quota)).collect();
+    let lot = leases.tick(2 * SECOND).remove(0);
+    let one = counter(&quota, 1);
+    let back = |spent| leases.put_back(&one, spent, || ()).unwrap();
+    let first = back(&spent[0]);
+    assert_eq!((first.units, first.taken_us), (1, STORE_START));
+    leases.on_returned(&lot, true);
+    let mut max = || {
+        let verdict = evaluate(&quota, &mut state, Verb::Peek, 1, STORE_START + 2 * SECOND);
+        while !leases.on_check(&one, || (), &verdict, 1, 2 * SECOND) {}
+        let request = leases.request(7, 1).unwrap();
+        leases.on_failed(&request, false);
+        request.max
+    };
+    assert_eq!(max(), 23);
+    leases.on_returned(&first, true);
+    // Not those of a counter that was reset.
+    leases.forget(7);
+    let old = back(&spent[1]);
+    assert_eq!(max(), 25);
+    leases.on_returned(&old, true);
+    assert_eq!(max(), 25);
 }
 
 #[test]
@@ -294,7 +364,7 @@ fn only_hot_keys_are_leased_if_so_set() {
     assert!(check(start + 63));
     let request = leases.request(7, 1).unwrap();
     grant(&leases, &request, &mut state, start + 64);
-    let spend = |now_us| leases.spend(&hot_only, 1, now_us);
+    let spend = |now_us| leases.spend(&hot_only, Spending::Final, 1, now_us);
     // It stays hot as long as it is used as much.
     assert!((0..5).all(|i| spend(start + 100 + i).is_some()));
     assert!(spend(start + 200).unwrap().renew);

@@ -66,10 +66,10 @@ struct SpentGuard<'a, 'r> {
 impl SpentGuard<'_, '_> {
     /// The request takes them.
     fn keep(mut self) {
-        for counter in std::mem::take(&mut self.spent).due() {
+        let spent = std::mem::take(&mut self.spent);
+        for counter in self.inner.leases.keeper.keep(&spent) {
             self.inner.request_lease(&counter);
         }
-        self.inner.leases.leases().count_saved();
     }
 }
 

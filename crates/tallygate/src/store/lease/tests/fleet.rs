@@ -32,6 +32,14 @@ struct Process {
 enum Message {
     Lease(LeaseRequest<()>),
     Return(LeaseReturn<()>),
+    /// The end of a request that spent so many units.
+    End {
+        cost: u32,
+        spent: Spent,
+        spending: Spending,
+        /// When it spent them, by the store's clock.
+        store_us: u64,
+    },
 }
 
 /// When a process is killed.
@@ -100,6 +108,10 @@ impl Fleet {
         let in_flight = process.messages.iter().map(|(.., message)| match message {
             Message::Lease(request) => request.max,
             Message::Return(one) => one.units,
+            Message::End { cost, spending, .. } => match spending {
+                Spending::Pending => *cost,
+                Spending::Final => 0,
+            },
         });
         let held = process.leases.stats().outstanding + in_flight.map(u64::from).sum::<u64>();
         // At most one lease is stranded.
@@ -107,11 +119,25 @@ impl Fleet {
         assert!(held <= u64::from(lease), "{held} of {lease}");
         self.killed_with += held;
         process.leases = Leases::new();
-        for (due, _, message) in process.messages.drain(..) {
-            if rng.bool() {
-                self.orphans.push((due, message));
+        for (due, _, message) in std::mem::take(&mut process.messages) {
+            match message {
+                Message::End {
+                    cost,
+                    spent,
+                    spending: Spending::Final,
+                    store_us,
+                } => self.count_spent(cost, &spent, store_us),
+                Message::End { .. } => {}
+                _ if rng.bool() => self.orphans.push((due, message)),
+                _ => {}
             }
         }
+    }
+
+    fn count_spent(&mut self, cost: u32, spent: &Spent, store_us: u64) {
+        self.saved += u64::from(cost);
+        *self.spent.entry(store_us).or_default() += u64::from(cost);
+        *self.debited.entry(spent.taken_us).or_default() += u64::from(cost);
     }
 
     fn tick(&mut self, rng: &mut Rng, at: usize, t: u64) {
@@ -129,20 +155,32 @@ impl Fleet {
         let counter = counter(&quota, cost);
         let now_us = self.local_us(at, t);
         let leases = &self.processes[at].leases;
-        let due = if let Some(spent) = leases.spend(&counter, n, now_us) {
-            if rng.u8(..20) == 0 && leases.put_back(7, cost, spent.taken_us) {
-                return;
-            }
+        // Some have other limits, which take their time; some are undone later.
+        let (spending, ends_later) = match rng.u8(..8) {
+            0..3 => (Spending::Pending, true),
+            3 => (Spending::Final, true),
+            _ => (Spending::Final, false),
+        };
+        let due = if let Some(spent) = leases.spend(&counter, spending, n, now_us) {
             let store_us = STORE_START + t;
             // In the window in which they were debited.
             assert_eq!(
                 quota.window_end_us(store_us),
                 quota.window_end_us(spent.taken_us)
             );
-            self.saved += u64::from(cost);
-            *self.spent.entry(store_us).or_default() += u64::from(cost);
-            *self.debited.entry(spent.taken_us).or_default() += u64::from(cost);
-            spent.renew
+            if ends_later {
+                let end = Message::End {
+                    cost,
+                    spent,
+                    spending,
+                    store_us,
+                };
+                let ends = t + rng.u64(..200_000);
+                self.processes[at].messages.push((ends, t, end));
+            } else {
+                self.count_spent(cost, &spent, store_us);
+            }
+            spent.renew && spending == Spending::Final
         } else {
             self.t = self.t.max(t);
             let store_us = STORE_START + self.t;
@@ -154,10 +192,51 @@ impl Fleet {
             }
             leases.on_check(&counter, || (), &verdict, n, now_us)
         };
+        if due {
+            self.request_lease(rng, at, t);
+        }
+    }
+
+    fn request_lease(&mut self, rng: &mut Rng, at: usize, t: u64) {
+        let n = self.replicas();
         let process = &mut self.processes[at];
-        if due && let Some(request) = process.leases.request(7, n) {
+        if let Some(request) = process.leases.request(7, n) {
             let arrives = t + rng.u64(..100_000);
             process.messages.push((arrives, t, Message::Lease(request)));
+        }
+    }
+
+    /// Half of the requests with pending units are refused elsewhere, and half of the others undone.
+    fn end(&mut self, rng: &mut Rng, at: usize, t: u64, message: &Message) {
+        let Message::End {
+            cost,
+            spent,
+            spending,
+            store_us,
+        } = message
+        else {
+            return;
+        };
+        let (cost, gives_up) = (*cost, rng.bool());
+        let leases = &self.processes[at].leases;
+        match (spending, gives_up) {
+            (Spending::Pending, true) => {
+                let quota = self.quota;
+                if let Some(one) = leases.put_back(&counter(&quota, cost), spent, || ()) {
+                    let due = t + rng.u64(..400_000);
+                    let message = Message::Return(one);
+                    self.processes[at].messages.push((due, t, message));
+                }
+            }
+            (Spending::Pending, false) => {
+                leases.keep(7, cost, spent);
+                self.count_spent(cost, spent, *store_us);
+                if spent.renew {
+                    self.request_lease(rng, at, t);
+                }
+            }
+            (Spending::Final, true) if leases.undo(7, cost, spent.taken_us) => {}
+            (Spending::Final, _) => self.count_spent(cost, spent, *store_us),
         }
     }
 
@@ -177,6 +256,7 @@ impl Fleet {
             match sender {
                 Some(at) => {
                     let (_, sent, message) = self.processes[at].messages.remove(i);
+                    self.end(rng, at, due, &message);
                     self.carry_out(rng, &message, Some((at, sent, t)));
                 }
                 None => {
@@ -216,6 +296,7 @@ impl Fleet {
                     None => leases.on_failed(request, true),
                 }
             }
+            Message::End { .. } => {}
             Message::Return(one) => {
                 if !lost {
                     let (quota, units) = (one.quota, one.units);

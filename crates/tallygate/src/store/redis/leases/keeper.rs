@@ -11,7 +11,7 @@ use tallygate_core::{Outcome, Verb, Verdict};
 use crate::decision::{Decision, TakenAt};
 use crate::limit::LeaseSettings;
 use crate::request::{Request, RequestEntry};
-use crate::store::lease::{LeaseReturn, LeasedCounter, Leases, Spent};
+use crate::store::lease::{LeaseReturn, LeasedCounter, Leases, Spending, Spent};
 use crate::store::{FailedLimit, PartialDecision};
 
 pub(in crate::store::redis) struct LeaseKeeper {
@@ -80,11 +80,15 @@ impl LeaseKeeper {
         now_us: u64,
     ) -> SpentUnits<'r> {
         let mut spent = SpentUnits::default();
+        let spending = match request.entries() {
+            [_] => Spending::Final,
+            _ => Spending::Pending,
+        };
         for (at, entry) in request.entries().iter().enumerate() {
             let units = entry.limit.own_lease().and_then(|settings| {
                 let counter = self.counter(entry, settings);
                 let replicas = replicas(settings.hold_us())?;
-                let units = self.leases.spend(&counter, replicas, now_us)?;
+                let units = self.leases.spend(&counter, spending, replicas, now_us)?;
                 Some((at, counter, units))
             });
             match units {
@@ -96,6 +100,16 @@ impl LeaseKeeper {
         spent
     }
 
+    /// Records that a request takes what it spent. Returns the counters whose next lease is due.
+    pub(in crate::store::redis) fn keep<'r>(&self, spent: &SpentUnits<'r>) -> DueCounters<'r> {
+        for (_, counter, spent) in &spent.each {
+            self.leases.keep(counter.id, counter.cost, spent);
+        }
+        self.leases.count_saved();
+        let renewed = spent.each.iter().filter(|(.., spent)| spent.renew);
+        renewed.map(|(_, counter, _)| *counter).collect()
+    }
+
     /// Puts back what a request spent without effect. Returns what has to be returned to the servers
     /// instead, because its lot is gone.
     pub(in crate::store::redis) fn put_back(
@@ -104,20 +118,11 @@ impl LeaseKeeper {
         spent: SpentUnits<'_>,
         target: impl Fn(&RequestEntry<'_>) -> Target,
     ) -> Vec<LeaseReturn<Target>> {
-        let is_gone = |(_, counter, spent): &(usize, LeasedCounter<'_>, Spent)| {
-            !self
-                .leases
-                .put_back(counter.id, counter.cost, spent.taken_us)
-        };
-        let gone = spent.each.into_iter().filter(is_gone);
-        gone.map(|(at, counter, spent)| LeaseReturn {
-            id: counter.id,
-            target: target(&request.entries()[at]),
-            quota: *counter.quota,
-            units: counter.cost,
-            taken_us: spent.taken_us,
-        })
-        .collect()
+        let gone = spent.each.into_iter().filter_map(|(at, counter, spent)| {
+            let target = || target(&request.entries()[at]);
+            self.leases.put_back(&counter, &spent, target)
+        });
+        gone.collect()
     }
 
     /// Puts units of a leased decision back where they can still be spent. Returns the positions of
@@ -133,8 +138,7 @@ impl LeaseKeeper {
             entry.limit.own_lease().is_some()
                 && taken_us.is_some_and(|taken_us| {
                     let id = self.id(entry);
-                    self.leases
-                        .put_back(id, decision.taken_units(entry), taken_us)
+                    self.leases.undo(id, decision.taken_units(entry), taken_us)
                 })
         };
         let entries = request.entries().iter().enumerate();
@@ -186,12 +190,6 @@ impl<'r> SpentUnits<'r> {
         let has = |at: usize| self.each.iter().any(|(position, ..)| *position == at);
         let positions = 0..request.entries().len();
         positions.filter(|at| !has(*at)).collect()
-    }
-
-    /// The counters whose next lease is due, after the request has taken these units.
-    pub(in crate::store::redis) fn due(&self) -> DueCounters<'r> {
-        let renewed = self.each.iter().filter(|(.., spent)| spent.renew);
-        renewed.map(|(_, counter, _)| *counter).collect()
     }
 
     /// The decision if they suffice for all limits. `hash` identifies the counter of a limit.

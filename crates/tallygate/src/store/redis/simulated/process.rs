@@ -398,8 +398,7 @@ impl<'s> Process<'s> {
 
     /// The request takes what it spent.
     fn keep(&mut self, spent: &SpentUnits<'_>, now_us: u64, out: &mut Effects) {
-        self.keeper.leases.count_saved();
-        for counter in spent.due() {
+        for counter in self.keeper.keep(spent) {
             self.request_lease(&counter, now_us, out);
         }
     }
