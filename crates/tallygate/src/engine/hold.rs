@@ -56,7 +56,8 @@ impl<S: Store> Engine<S> {
             _ => Verb::Check,
         };
         let mut request = request.clone().verb(verb);
-        if request.requested_owner().is_none() {
+        let is_new = request.requested_owner().is_none();
+        if is_new {
             request = request.owner(unique_name());
         }
         // Before the store is asked: it may answer nobody.
@@ -64,7 +65,10 @@ impl<S: Store> Engine<S> {
         let mut release = ReleaseGuard(held.map(|held| Arc::new(held) as Arc<dyn ErasedHold>));
         let decision = self.decide(&request).await;
         if !decision.allowed() {
-            release.0 = None;
+            // The store may admit it after the deadline. What another request holds stays.
+            if !(is_new && decision.degraded()) {
+                release.0 = None;
+            }
             return Err(Refused::new(decision));
         }
         let is_lost = Arc::new(AtomicBool::new(false));
